@@ -247,7 +247,7 @@ func showKeys(s *screen.Screen, tenant string, keys []access.Key, now time.Time)
 		}
 		rows[i] = []string{k.Prefix, k.Principal, dutiesText(k), k.Status(now), ends, used, k.CreatedAt.UTC().Format("2006-01-02 15:04") + " by " + k.CreatedBy}
 	}
-	s.Table([]screen.Column{{Name: "Prefix"}, {Name: "Principal"}, {Name: "Roles", Wraps: true}, {Name: "Status"}, {Name: "Expires (UTC)", Optional: true}, {Name: "Last used (UTC)"}, {Name: "Created (UTC)", Optional: true, Wraps: true}}, rows)
+	s.Table([]screen.Column{{Name: "Prefix"}, {Name: "Principal", Wraps: true}, {Name: "Roles", Wraps: true}, {Name: "Status"}, {Name: "Expires (UTC)", Optional: true}, {Name: "Last used (UTC)"}, {Name: "Created (UTC)", Optional: true, Wraps: true}}, rows)
 	s.Text("%s of %s.", shell.Plural(len(keys), "key"), tenant)
 	return s.Err()
 }

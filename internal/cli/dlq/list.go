@@ -118,7 +118,7 @@ func showLetters(s *screen.Screen, page deadletter.Page, total string) error {
 		}
 		rows[i] = []string{l.DeadAt.UTC().Format("2006-01-02 15:04:05"), l.Run.String(), l.Transaction, string(l.Outcome), risk, why, string(l.Class), may}
 	}
-	s.Table([]screen.Column{{Name: "Died (UTC)"}, {Name: "Run"}, {Name: "Transaction", Optional: true}, {Name: "Outcome", Optional: true}, {Name: "At risk", Right: true},
+	s.Table([]screen.Column{{Name: "Died (UTC)"}, {Name: "Run"}, {Name: "Transaction"}, {Name: "Outcome", Optional: true}, {Name: "At risk", Right: true},
 		{Name: "Reason", Wraps: true}, {Name: "Class"}, {Name: "Action", Wraps: true}}, rows)
 	if page.More {
 		s.Text("%d of %s: narrow the filter, raise --limit, or continue with --after %s", len(page.Letters), total, page.Next)

@@ -35,21 +35,22 @@ type Screen struct {
 	out   io.Writer
 	width int
 	color bool
+	whole bool // there is no terminal, so no column of a table is left out or moved
 	err   error
 }
 
 // New returns a screen with the width that COLUMNS states, else of the terminal. It uses colours on
 // terminals unless NO_COLOR is set.
 func New(out io.Writer) *Screen {
-	s := &Screen{out: out, width: defaultWidth}
+	s := &Screen{out: out, width: defaultWidth, whole: true}
 	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		if w, _, err := term.GetSize(int(f.Fd())); err == nil {
-			s.width = w
+			s.width, s.whole = w, false
 		}
 		s.color = os.Getenv("NO_COLOR") == ""
 	}
 	if columns, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && columns > 0 {
-		s.width = columns
+		s.width, s.whole = columns, false
 	}
 	s.width = max(s.width, minScreen)
 	return s

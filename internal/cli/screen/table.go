@@ -23,10 +23,15 @@ type Column struct {
 	Optional bool // left out if the table is too wide with every wrapping column wrapped; as few as possible, the last one first
 }
 
-// Table writes rows under a line of column names. It fits the screen if columns wrap. Every row
-// has a cell for each column; a cell may have several lines. A line below names the columns that
-// were left out.
+// Table writes rows under a line of column names. On a terminal no line is longer than the terminal is wide: texts wrap,
+// optional columns are left out and named in a line below the table, and what is still too wide stands in lines of its own
+// below each row, with its name. Without a terminal every column is written. Every row has a cell for each column; a
+// cell may have several lines.
 func (s *Screen) Table(columns []Column, rows [][]string) {
+	if s.whole {
+		s.tableWith(columns, rows, belowRows{})
+		return
+	}
 	all := columns
 	for minWidth(columns, rows) > s.width {
 		at := s.leftOut(columns, rows)
@@ -35,28 +40,72 @@ func (s *Screen) Table(columns []Column, rows [][]string) {
 		}
 		columns, rows = without(at, columns, rows)
 	}
-	w := table.NewWriter()
-	w.SetStyle(s.plain())
-	w.SuppressTrailingSpaces()
-	w.SetColumnConfigs(configs(columns, naturalWidths(columns, rows), s.width))
-	names := make([]string, len(columns))
-	for i, c := range columns {
-		names[i] = s.paint(faint, c.Name)
-	}
-	w.AppendHeader(cells(names))
-	for _, row := range rows {
-		w.AppendRow(cells(row))
-	}
-	s.write(w.Render() + "\n")
-	if len(columns) < len(all) {
+	shown := columns
+	columns, rows, below := moveBelow(columns, rows, s.width)
+	s.tableWith(columns, rows, below)
+	if len(shown) < len(all) {
 		var left []string
 		for _, c := range all {
-			if !slices.Contains(columns, c) {
+			if !slices.Contains(shown, c) {
 				left = append(left, c.Name)
 			}
 		}
 		s.Text("Not shown for width: %s (--json has them).", strings.Join(left, ", "))
 	}
+}
+
+// tableWith writes a table, and below each of its rows what stands below it.
+func (s *Screen) tableWith(columns []Column, rows [][]string, below belowRows) {
+	w := table.NewWriter()
+	w.SetStyle(s.plain())
+	w.SuppressTrailingSpaces()
+	widths := wrapWidths(columns, naturalWidths(columns, rows), s.width, !s.whole)
+	w.SetColumnConfigs(configs(columns, widths))
+	names := make([]string, len(columns))
+	for i, c := range columns {
+		names[i] = c.Name
+	}
+	header, height := wrapCells(names, widths)
+	for i, cell := range header {
+		header[i] = s.paintLines(cell)
+	}
+	w.AppendHeader(cells(header))
+	heights := make([]int, len(rows))
+	for i, row := range rows {
+		row, heights[i] = wrapCells(row, widths)
+		w.AppendRow(cells(row))
+	}
+	lines := strings.Split(w.Render(), "\n")
+	at := min(height+1, len(lines)) // behind the names and the line under them
+	out := lines[:at:at]
+	for i := range rows {
+		end := min(at+heights[i], len(lines))
+		out = append(append(out, lines[at:end]...), below.lines(i, s.width)...)
+		at = end
+	}
+	s.write(strings.Join(append(out, lines[at:]...), "\n") + "\n")
+}
+
+// paintLines paints the name of a column, each of its lines alone.
+func (s *Screen) paintLines(name string) string {
+	lines := strings.Split(name, "\n")
+	for i, line := range lines {
+		lines[i] = s.paint(faint, line)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// wrapCells wraps the cells of a row to the widths of their columns, and returns how many lines the row has.
+func wrapCells(row []string, widths []int) (out []string, height int) {
+	out, height = make([]string, len(row)), 1
+	for i, cell := range row {
+		lines := strings.Split(cell, "\n")
+		if slices.ContainsFunc(lines, func(line string) bool { return displayWidth(line) > widths[i] }) {
+			lines = wrap(cell, widths[i])
+		}
+		out[i], height = strings.Join(lines, "\n"), max(height, len(lines))
+	}
+	return out, height
 }
 
 // plain returns a style without a border, with a line under the names.
@@ -73,27 +122,21 @@ func (s *Screen) plain() table.Style {
 	return style
 }
 
-// configs returns the alignment of the columns, and narrows wrapping columns so that the table fits
-// a width.
-func configs(columns []Column, widths []int, width int) []table.ColumnConfig {
+// configs returns the alignments and the widths of the columns.
+func configs(columns []Column, widths []int) []table.ColumnConfig {
 	out := make([]table.ColumnConfig, len(columns))
-	narrow := wrapWidths(columns, widths, width)
 	for i, c := range columns {
-		out[i] = table.ColumnConfig{Number: i + 1, Align: text.AlignLeft, AlignHeader: text.AlignLeft}
+		out[i] = table.ColumnConfig{Number: i + 1, WidthMin: widths[i], Align: text.AlignLeft, AlignHeader: text.AlignLeft}
 		if c.Right {
 			out[i].Align, out[i].AlignHeader = text.AlignRight, text.AlignRight
-		}
-		if narrow[i] < widths[i] {
-			out[i].WidthMax = narrow[i]
-			out[i].WidthMaxEnforcer = func(cell string, width int) string { return strings.Join(wrap(cell, width), "\n") }
 		}
 	}
 	return out
 }
 
 // wrapWidths returns the widths of the columns of a table that fits a width. The widest wrapping
-// columns are narrowed to one width.
-func wrapWidths(columns []Column, widths []int, width int) []int {
+// columns are narrowed to one width. last says that a single column is narrowed in any case.
+func wrapWidths(columns []Column, widths []int, width int, last bool) []int {
 	out := slices.Clone(widths)
 	for sum(out) > width {
 		widest := -1
@@ -106,6 +149,9 @@ func wrapWidths(columns []Column, widths []int, width int) []int {
 			break
 		}
 		out[widest]--
+	}
+	if last && len(out) == 1 {
+		out[0] = min(out[0], width)
 	}
 	return out
 }
@@ -132,16 +178,19 @@ func naturalWidths(columns []Column, rows [][]string) []int {
 	return widths
 }
 
-// minWidth returns the width of a table whose wrapping columns have their minimum width.
-func minWidth(columns []Column, rows [][]string) int {
+// minWidths returns the widths of columns whose wrapping ones are as narrow as they may be.
+func minWidths(columns []Column, rows [][]string) []int {
 	widths := naturalWidths(columns, rows)
 	for i, c := range columns {
 		if c.Wraps {
 			widths[i] = min(widths[i], minWrapWidth)
 		}
 	}
-	return sum(widths)
+	return widths
 }
+
+// minWidth returns the width of a table whose wrapping columns have their minimum width.
+func minWidth(columns []Column, rows [][]string) int { return sum(minWidths(columns, rows)) }
 
 // sum returns the width of a table with these columns.
 func sum(widths []int) int {
