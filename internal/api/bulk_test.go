@@ -75,7 +75,7 @@ func TestAPlanIsReadThenRunByAnotherAndExecutedOnce(t *testing.T) {
 	}
 	r.ask(operator, http.MethodPost, "/api/v1/bulk/"+unwanted+"/cancel", `{"reason":"mine"}`).refused(http.StatusConflict, "bulk_state", "")
 	review := r.ask(approver, http.MethodGet, path, "").is(http.StatusOK)["review"].(map[string]any)
-	if cause := review["causes"].([]any)[0].(map[string]any); cause["items"] != 2.0 || cause["money"].(map[string]any)["USD"] != 2000.0 || len(review["largest_items"].([]any)) != 2 || len(review["changed"].(map[string]any)) != 1 || len(review["differs"].([]any)) != 0 {
+	if cause := review["causes"].([]any)[0].(map[string]any); cause["items"] != 1.0 || cause["money"].(map[string]any)["USD"] != 1000.0 || review["ready"] != 1.0 || review["money"].(map[string]any)["USD"] != 1000.0 || len(review["largest_items"].([]any)) != 1 || len(review["changed"].(map[string]any)) != 1 || len(review["differs"].([]any)) != 0 {
 		t.Errorf("%v", review)
 	}
 	if b := run(approver, hash).is(http.StatusOK); b["started_by"] != "user:approver@acme" {

@@ -242,6 +242,10 @@ type Item struct {
 	Error    string           `json:"error,omitempty"`
 	WaitsFor refusal.Gate     `json:"waits_for,omitempty"` // pending items: the gate that must open before the next try
 
+	// ChangedTo is the state of the letter, or of the run, of a pending item whose case changed since the plan was made. The
+	// plan leaves it as it is.
+	ChangedTo string `json:"changed_to,omitempty"`
+
 	Adjudication settlement.Outcome  `json:"escrow_adjudication,omitempty"`
 	DeadAt       time.Time           `json:"dead_lettered_at,omitzero"`
 	Age          deadletter.Duration `json:"age,omitzero"` // since then, in whole seconds
@@ -296,7 +300,7 @@ const plansPerPage = 100
 // Filter selects plans of a tenant. The zero Filter selects all.
 type Filter struct {
 	State State // one of States; empty: any
-	// WaitingForMe selects plans that nobody has started and that the actor of As may start.
+	// WaitingForMe selects plans that nobody has started, that would do something, and that the actor of As may start.
 	WaitingForMe bool
 }
 

@@ -11,7 +11,11 @@ import (
 )
 
 // Review is what the person who starts a plan has to know of its items, as they are now. It covers the first MaxReviewed.
+// Those whose case changed since the plan was made are counted in Changed only: the plan leaves them as they are.
 type Review struct {
+	Ready int64           `json:"ready"` // items that no gate refused when the plan was made
+	Money settlement.Sums `json:"money"` // reserved for these
+
 	Causes  []Cause `json:"causes"`        // the most frequent first, at most 20
 	Others  int64   `json:"more_causes"`   // number of causes that are left out
 	Largest []Item  `json:"largest_items"` // the five with the largest amounts of each currency
@@ -20,8 +24,9 @@ type Review struct {
 	Differs []Difference `json:"differs"`
 
 	// Changed counts the items whose case changed since the plan was made, by the present state of their letter, such as
-	// forked, or of their run. The plan leaves them as they are.
-	Changed map[string]int64 `json:"changed"`
+	// forked, or of their run.
+	Changed      map[string]int64 `json:"changed"`
+	ChangedItems []Item           `json:"changed_items"` // the five of these with the largest amounts
 }
 
 // Cause counts the items of a plan that have one cause: the signature that the analysis of dead letters groups by.
@@ -69,7 +74,11 @@ func addReview(ctx context.Context, p *Planner, b *Plan) error {
 	}
 	until := b.PlannedAt.Add(PlanRetention)
 	b.KeptUntil = &until
-	b.Review = &Review{Causes: []Cause{}, Largest: []Item{}, Differs: []Difference{}, Changed: found.Changed}
+	b.Review = &Review{Money: settlement.Sums{}, Causes: []Cause{}, Largest: []Item{}, Differs: []Difference{}, Changed: found.Changed, ChangedItems: []Item{}}
+	for _, c := range found.Ready {
+		b.Review.Ready += c.Items
+		b.Review.Money.Add(c.Currency, c.Amount)
+	}
 	at := map[string]int{}
 	for _, c := range found.Causes {
 		n, known := at[c.Signature]
@@ -89,6 +98,9 @@ func addReview(ctx context.Context, p *Planner, b *Plan) error {
 	now := p.now()
 	for _, i := range found.Largest {
 		b.Review.Largest = append(b.Review.Largest, itemOf(i, now))
+	}
+	for _, i := range found.ChangedItems {
+		b.Review.ChangedItems = append(b.Review.ChangedItems, itemOf(i, now))
 	}
 	for _, d := range found.Differs {
 		b.Review.Differs = append(b.Review.Differs, differenceOf(d, now))
@@ -112,7 +124,7 @@ func differenceOf(d plans.Difference, now time.Time) Difference {
 func itemOf(i plans.Item, now time.Time) Item {
 	out := Item{
 		Position: i.Position, Run: i.Run, Subject: i.Subject, Escrow: i.Escrow, Adjudication: i.Adjudication, Cause: i.Signature, Amount: i.Amount, Currency: i.Currency,
-		Planned: refusal.Gate(i.Gate), Outcome: OutcomePending, NewRun: i.NewRun, Error: i.Error,
+		Planned: refusal.Gate(i.Gate), Outcome: OutcomePending, NewRun: i.NewRun, Error: i.Error, ChangedTo: i.ChangedTo,
 	}
 	if !i.DeadAt.IsZero() {
 		out.DeadAt, out.Age = i.DeadAt, deadletter.Duration(max(0, now.Sub(i.DeadAt).Truncate(time.Second)))

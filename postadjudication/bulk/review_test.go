@@ -27,14 +27,18 @@ func reviewInWords(r *rig.Rig, b bulk.Plan) string {
 	if b.Review == nil || b.KeptUntil == nil || !b.KeptUntil.Equal(b.PlannedAt.Add(bulk.PlanRetention)) {
 		r.T.Fatalf("the plan shows nothing of its items, or is kept until %v: %+v", b.KeptUntil, b.Review)
 	}
-	text := ""
+	text := fmt.Sprintf("%d %s: ", b.Review.Ready, b.Review.Money)
 	for _, c := range b.Review.Causes {
 		text += fmt.Sprintf("%d %s %s; ", c.Items, c.Money, c.Signature)
 	}
 	for _, i := range b.Review.Largest {
 		text += fmt.Sprintf("%s %s %s %d%s, ", i.Subject, i.Escrow, i.Adjudication, i.Amount, i.Currency)
 	}
-	return text + fmt.Sprint(b.Review.Others, b.Review.Changed)
+	text += fmt.Sprint(b.Review.Others, b.Review.Changed)
+	for n, i := range b.Review.ChangedItems {
+		text += map[bool]string{true: " ", false: ", "}[n == 0] + i.Subject + " " + i.ChangedTo
+	}
+	return text
 }
 
 // The person who is asked to run a plan sees what differs from the rest of it.
@@ -93,9 +97,11 @@ func TestAPlanShowsWhatItsSecondPersonHasToKnow(t *testing.T) {
 	}
 	r.Escrow.Script(nil)
 	plan := r.MustPlan(rig.AllLetters(bulk.Fork))
-	const before = "5 49.90 EUR http.refused: account closed; 1 9.95 EUR http.rate_limited: slow down; " +
-		"txr_1 esc_1 release 1000EUR, txr_2 esc_2 release 999EUR, txr_3 esc_3 release 998EUR, txr_4 esc_4 release 997EUR, txr_5 esc_5 release 996EUR, "
-	if got := reviewInWords(r, plan); got != before+"0 map[]" {
+	const before = "6 59.85 EUR: 5 49.90 EUR http.refused: account closed; 1 9.95 EUR http.rate_limited: slow down; " +
+		"txr_1 esc_1 release 1000EUR, txr_2 esc_2 release 999EUR, txr_3 esc_3 release 998EUR, txr_4 esc_4 release 997EUR, txr_5 esc_5 release 996EUR, 0 map[]"
+	const after = "4 39.86 EUR: 3 29.91 EUR http.refused: account closed; 1 9.95 EUR http.rate_limited: slow down; " +
+		"txr_3 esc_3 release 998EUR, txr_4 esc_4 release 997EUR, txr_5 esc_5 release 996EUR, txr_6 esc_6 release 995EUR, 0 map[forked:1 open:1] txr_1 forked, txr_2 open"
+	if got := reviewInWords(r, plan); got != before {
 		t.Errorf("planned: %s", got)
 	}
 	items := r.BulkItems(plan.ID, "pending")
@@ -113,12 +119,17 @@ func TestAPlanShowsWhatItsSecondPersonHasToKnow(t *testing.T) {
 		t.Fatal(err)
 	}
 	now, err := r.As("acme", "").Bulk.Get(ctx, plan.ID)
-	if got := reviewInWords(r, now); err != nil || got != before+"0 map[forked:1 open:1]" {
+	if got := reviewInWords(r, now); err != nil || got != after {
 		t.Errorf("after a fork and a hold: %s, %v", got, err)
 	}
 	var second *bulk.SecondPersonError
-	if _, err := r.As("acme", "user:ada").Bulk.Run(ctx, plan.ID, plan.Hash); !errors.As(err, &second) || reviewInWords(r, second.Plan) != before+"0 map[forked:1 open:1]" {
+	if _, err := r.As("acme", "user:ada").Bulk.Run(ctx, plan.ID, plan.Hash); !errors.As(err, &second) || reviewInWords(r, second.Plan) != after {
 		t.Errorf("the refusal: %v", err)
+	}
+	for n, want := range []string{"forked", "open", "", "", "", ""} {
+		if item := r.BulkItems(plan.ID, "pending")[n]; item.ChangedTo != want {
+			t.Errorf("item %d changed to %q, want %q", n+1, item.ChangedTo, want)
+		}
 	}
 	if b := r.RunPlan(plan); b.Review != nil || b.KeptUntil != nil || b.Progress.Done != 4 || b.Progress.PlanStale != 2 {
 		t.Errorf("%+v", b)

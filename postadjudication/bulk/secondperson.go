@@ -138,7 +138,7 @@ func (p Plans) listed(ctx context.Context, f Filter, before uuid.UUID) (page []p
 		return nil, false, err
 	}
 	for more = true; more && len(page) < plansPerPage; {
-		found, err := p.s.stored.List(ctx, p.tenant, Planned, before, plansPerPage+1)
+		found, err := p.s.stored.ListWaiting(ctx, p.tenant, before, plansPerPage+1)
 		if err != nil {
 			return nil, false, err
 		}

@@ -164,6 +164,9 @@ func TestAPlanIsRefusedByWhoMightHaveRunIt(t *testing.T) {
 	letters := r.DeadLetters(0, 3, rig.Refuses)
 	other := r.MustPlan(rig.AllLetters(bulk.Hold)) // takes one person
 	plan := r.MustPlan(rig.AllLetters(bulk.Fork))
+	if released := r.MustPlan(rig.AllLetters(bulk.Release)); released.Ready > 0 || released.State != bulk.Planned { // it waits for nobody: it would do nothing
+		t.Errorf("%+v", released)
+	}
 	_, operator, err := r.As("acme", "root").Keys.Create(ctx, postadjudication.NewKey{Principal: "user:eve", Roles: []access.Role{access.Operator}, Reason: "test"})
 	if err != nil {
 		t.Fatal(err)

@@ -113,7 +113,7 @@ func AnswerPlan(sh *shell.Shell, o *Flags, b bulk.Plan) error {
 	case b.Spec.Move == nil && b.Items == 0:
 		s.Text("Nothing was done: there are no such %ss.", view.PlanItem(b))
 	case b.Spec.Move == nil && b.Ready == 0:
-		s.Text("Nothing was done: all of them would be refused.")
+		s.Text("Nothing was done: all of them would be refused. The plan waits for nobody.")
 	default:
 		who := "To run it:"
 		if b.People > 1 {

@@ -23,7 +23,8 @@ func bulkCommand(sh *shell.Shell) *cobra.Command {
 		Use: "bulk", Short: "Apply one action to many dead letters: plan, review, run", Args: shell.UnknownCommand,
 		Long: `Apply one action to many dead letters. "plan" stores the selected letters and shows how
 many there are, how much money they have reserved, and how many would be refused now. "run"
-takes the hash of the plan, which shows that you reviewed it. A running recourse serve does
+shows the plan on a terminal and asks; elsewhere, and with --yes, it takes the hash of the
+plan, which shows that you reviewed it. A running recourse serve does
 the work, ten letters at once by default. With --here, which only a purge takes, "run" does
 the work itself. The work survives restarts, acts on no letter twice, and skips letters that
 changed since the plan was made. A plan that forks or purges settlements, records that money

@@ -37,13 +37,17 @@ func bulkRun(sh *shell.Shell) *cobra.Command {
 		if incident != "" {
 			start.breakGlass = &bulk.BreakGlass{Reason: reason, Incident: incident}
 		}
+		seen := start.hash == "" // who gives no hash sees the plan first, and runs what they saw
+		if seen {
+			start.hash = b.Hash
+		}
 		if b.State == bulk.Done {
 			if b, err = be.Bulk.Run(ctx, id, start.hash, start.breakGlass); err != nil {
 				return err // the person may not be allowed to run it
 			}
 			return answerDone(sh, b)
 		}
-		if !refusedToPlanner(o, b, start) {
+		if seen || !refusedToPlanner(o, b, start) {
 			if err := confirmBulk(ctx, sh, b, yes); err != nil {
 				return err
 			}
@@ -52,7 +56,7 @@ func bulkRun(sh *shell.Shell) *cobra.Command {
 	})
 	cmd.Flags().StringVar(&incident, "break-glass", "", "id of an incident: as an approver, run your own plan without a second person; raises an alarm")
 	cmd.Flags().StringVar(&reason, "reason", "", "why no second person was available (required with --break-glass)")
-	cmd.Flags().StringVar(&start.hash, "hash", "", "hash of the plan, as the plan shows it (required)")
+	cmd.Flags().StringVar(&start.hash, "hash", "", "hash of the plan, as the plan shows it (required without a terminal and with --yes; else the plan is shown and confirmed)")
 	detachFlag(cmd.Flags(), &start.detach)
 	local := pflag.NewFlagSet("", pflag.ContinueOnError)
 	local.BoolVar(&start.here, "here", false, "for purge: do the work in this program; needs no recourse serve, and continues a plan whose program died")
@@ -60,8 +64,8 @@ func bulkRun(sh *shell.Shell) *cobra.Command {
 	o.BindLocal(cmd.Flags(), local)
 	shell.YesFlag(cmd.Flags(), &yes)
 	return withCheck(cmd, func(cmd *cobra.Command) error {
-		if start.hash == "" {
-			return shell.Usage(cmd, errors.New("--hash is missing: recourse dlq bulk show prints it"))
+		if start.hash == "" && (yes || sh.NeedTerminal(cmd, false) != nil) {
+			return shell.Usage(cmd, errors.New("--hash is missing: recourse dlq bulk show prints it. On a terminal, without --yes, this command shows the plan instead and asks"))
 		}
 		if (incident == "") != (reason == "") {
 			return shell.Usage(cmd, errors.New("--break-glass and --reason must be given together"))
@@ -72,7 +76,7 @@ func bulkRun(sh *shell.Shell) *cobra.Command {
 		if !start.here && o.Retention.Archive != "" {
 			return shell.Usage(cmd, errors.New("--archive needs --here: a server has its own archive"))
 		}
-		if digits, err := hex.DecodeString(start.hash); err != nil || len(digits) != sha256.Size {
+		if digits, err := hex.DecodeString(start.hash); start.hash != "" && (err != nil || len(digits) != sha256.Size) {
 			return shell.Usage(cmd, errors.New("--hash takes the 64 digits that recourse dlq bulk show prints"))
 		}
 		return sh.NeedTerminal(cmd, yes)
@@ -118,6 +122,9 @@ func planEffect(b bulk.Plan) string {
 		return fmt.Sprintf("From then on money is stated or freed by hand by: %d of people.", b.Spec.People)
 	case m != nil:
 		return fmt.Sprintf("The next generation of %s may be paid by %s instead of %s.", m.Transaction, m.Target, m.From)
+	}
+	if r := b.Review; r != nil && len(r.Changed) > 0 {
+		return fmt.Sprintf("%s will be applied to %s. The others changed since they were planned.", b.Action, view.StillReady(b))
 	}
 	return fmt.Sprintf("%s will be applied to %s, of which %d were ready when it was planned, with %s reserved.", b.Action, shell.Plural(int(b.Items), "letter"), b.Ready, shell.Amounts(b.Money))
 }

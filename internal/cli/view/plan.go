@@ -51,6 +51,7 @@ func Plan(s *screen.Screen, b bulk.Plan) {
 		rows = append(rows, []string{"transaction", m.Transaction}, []string{"newest run", m.Run.String()}, []string{"target", m.From + ", and " + m.Target + " for the next generation"})
 	default:
 		rows = append(rows, []string{PlanItem(b) + "s", fmt.Sprintf("%d, of which %d were ready when it was planned", b.Items, b.Ready)}, []string{"money", shell.Amounts(b.Money)})
+		rows = append(rows, unchanged(b)...)
 	}
 	if p, err := retrypolicy.Parse(b.Spec.Policy); b.Spec.Policy != "" && err == nil {
 		cells := PolicyCells(p)
@@ -112,6 +113,23 @@ func Plan(s *screen.Screen, b bulk.Plan) {
 	s.Command("hash " + b.Hash) // below the table, where nothing breaks it
 }
 
+// unchanged returns what is left of a plan some of whose items changed since it was made; nothing if none did.
+func unchanged(b bulk.Plan) [][]string {
+	if b.Review == nil || len(b.Review.Changed) == 0 {
+		return nil
+	}
+	return [][]string{{"ready now", StillReady(b)}}
+}
+
+// StillReady returns how many items of a plan that nobody has started are as they were when it was made, with their money.
+func StillReady(b bulk.Plan) string {
+	of := ""
+	if b.Items > bulk.MaxReviewed {
+		of = fmt.Sprintf(" of the first %d", bulk.MaxReviewed)
+	}
+	return fmt.Sprintf("%d%s, with %s reserved", b.Review.Ready, of, shell.Amounts(b.Review.Money))
+}
+
 // review writes what the items of a plan are that nobody has started. It writes nothing of a single item that is as it was planned, which
 // the other rows describe.
 func review(s *screen.Screen, b bulk.Plan) {
@@ -119,7 +137,7 @@ func review(s *screen.Screen, b bulk.Plan) {
 	if r == nil {
 		return
 	}
-	if b.Items > 1 {
+	if b.Items > 1 && len(r.Causes) > 0 {
 		rows := make([][]string, len(r.Causes))
 		for i, c := range r.Causes {
 			rows[i] = []string{strconv.FormatInt(c.Items, 10), shell.Amounts(c.Money), c.Signature}
@@ -144,7 +162,8 @@ func review(s *screen.Screen, b bulk.Plan) {
 		s.Text("Start it by %s: later it may be deleted.", b.KeptUntil.UTC().Format(time.RFC3339))
 	}
 	if len(changed) > 0 {
-		s.Text("Changed since it was planned, and left as they are: %s.", strings.Join(changed, ", "))
+		s.Title("Changed since it was planned, and left as they are: %s", strings.Join(changed, ", "))
+		itemTable(s, r.ChangedItems)
 	}
 }
 
@@ -190,9 +209,9 @@ func Plans(s *screen.Screen, page bulk.Page) error {
 	}
 	rows := make([][]string, len(page.Bulks))
 	for i, b := range page.Bulks {
-		rows[i] = []string{b.ID.String(), b.PlannedAt.UTC().Format("2006-01-02 15:04:05"), string(b.Action), string(b.State), fmt.Sprintf("%d of %d", b.Progress.Done, b.Items), b.Actor + ": " + b.Reason}
+		rows[i] = []string{b.ID.String(), b.PlannedAt.UTC().Format("2006-01-02 15:04:05"), string(b.Action), string(b.State), fmt.Sprintf("%d of %d", b.Progress.Done, b.Items), shell.Amounts(b.Money), b.Actor + ": " + b.Reason}
 	}
-	s.Table([]screen.Column{{Name: "Plan"}, {Name: "Planned (UTC)"}, {Name: "Action"}, {Name: "State"}, {Name: "Done", Right: true}, {Name: "By", Wraps: true}}, rows)
+	s.Table([]screen.Column{{Name: "Plan"}, {Name: "Planned (UTC)"}, {Name: "Action"}, {Name: "State"}, {Name: "Done", Right: true}, {Name: "Reserved", Wraps: true}, {Name: "By", Wraps: true}}, rows)
 	if page.More {
 		s.Text("There are more: --after %s", page.Next)
 	}
@@ -218,6 +237,9 @@ func itemTable(s *screen.Screen, items []bulk.Item) {
 		result, money, age := string(item.Outcome), "-", "-"
 		if item.Gate != "" {
 			result += " by " + string(item.Gate)
+		}
+		if item.ChangedTo != "" {
+			result += ", changed: now " + item.ChangedTo
 		}
 		if item.WaitsFor != "" {
 			result += ": " + item.WaitsFor.Meaning()

@@ -40,6 +40,11 @@ const (
 	BulkForgotten = "forgotten"
 )
 
+// WaitingBulks is the condition of the rows of plans that wait for a person: nobody has started them, and they would do something.
+// A plan all of whose items were refused when it was made does nothing. One without items, such as a plan that sets the
+// number of people, is about what it states.
+const WaitingBulks = `state = '` + BulkPlanned + `' AND (items = 0 OR EXISTS (SELECT FROM recourse.bulk_counts n WHERE n.bulk_id = bulks.id AND NOT n.ran AND n.word = '' AND n.items > 0))`
+
 // The states of a webhook, in rows and in the definitions of receipts.
 const (
 	WebhookActive  = "active"

@@ -12,6 +12,7 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/schema/stored"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -26,7 +27,7 @@ type Levels struct {
 	Held           int64                      // open dead letters with a hold
 	Breaches                                  // of conservation
 	BrokeGlass     int64                      // bulk plans that one person started for an incident though two are required; never falls
-	PlansWaiting   int64                      // bulk plans that nobody has started
+	PlansWaiting   int64                      // bulk plans that nobody has started, and that would do something
 	OldestUnfolded time.Time                  // when the oldest delta that is not folded yet was recorded; zero if there is none
 	Unserved       int64                      // live runs in queues that no running process serves
 	Uncalled       int64                      // live runs and open dead letters of escrow services that no running process calls
@@ -44,7 +45,7 @@ const (
 		WHERE r.active AND r.letter = 'open' GROUP BY 1, 2 ORDER BY 3 DESC`
 	unfoldedSinceSQL = `SELECT min(r.at) FROM recourse.escrow_deltas d JOIN recourse.receipts r ON r.case_id = d.case_id AND r.seq = d.seq`
 	brokeGlassSQL    = `SELECT count(*) FROM recourse.bulks WHERE incident <> ''`
-	plansWaitingSQL  = `SELECT count(*) FROM recourse.bulks WHERE state = 'planned'`
+	plansWaitingSQL  = `SELECT count(*) FROM recourse.bulks WHERE ` + stored.WaitingBulks
 	heldSQL          = `SELECT count(*) FROM recourse.annotations k JOIN recourse.runs r ON r.id = k.run_id WHERE k.held AND r.letter = 'open'`
 )
 

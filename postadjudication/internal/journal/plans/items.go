@@ -34,6 +34,7 @@ type Item struct {
 	Adjudication settlement.Outcome
 	DeadAt       time.Time // zero: its run did not die
 	Signature    string    // its cause
+	ChangedTo    string    // the state of its letter, or of its run, if its case changed since the plan was made; else empty
 }
 
 type itemRow struct {
@@ -54,6 +55,7 @@ type itemRow struct {
 	Adjudication string       `db:"adjudication"`
 	DeadAt       sql.NullTime `db:"dead_at"`
 	Signature    string       `db:"signature"`
+	ChangedTo    string       `db:"changed_to"`
 	Place        int64        `db:"place"` // among the largest
 }
 
@@ -61,7 +63,7 @@ func (r *itemRow) item() Item {
 	i := Item{
 		Position: r.Position, Run: background.RunID(r.Run), Case: receipts.CaseID(r.Case), Subject: r.Subject, Head: receipts.Head{Seq: r.Seq}, Amount: r.Amount, Currency: r.Currency,
 		Gate: r.Gate, Outcome: r.Outcome, NewRun: background.RunID(r.NewRun.UUID), Error: r.Error,
-		Escrow: r.Escrow, Adjudication: settlement.Outcome(r.Adjudication), DeadAt: pg.UTCOrZero(r.DeadAt), Signature: r.Signature,
+		Escrow: r.Escrow, Adjudication: settlement.Outcome(r.Adjudication), DeadAt: pg.UTCOrZero(r.DeadAt), Signature: r.Signature, ChangedTo: r.ChangedTo,
 	}
 	copy(i.Head.Link[:], r.Link)
 	return i

@@ -155,6 +155,14 @@ func (p *Store) List(ctx context.Context, tenant string, state State, before uui
 	return selectPlans(ctx, p.readDB, `WHERE tenant = $1 AND id < $2 AND ($3 = '' OR state = $3) ORDER BY id DESC LIMIT $4`, tenant, before, state, limit)
 }
 
+// ListWaiting lists the plans of a tenant that wait for a person, newest first, strictly before one.
+func (p *Store) ListWaiting(ctx context.Context, tenant string, before uuid.UUID, limit int) ([]Plan, error) {
+	if before == (uuid.UUID{}) {
+		before = uuid.Max
+	}
+	return selectPlans(ctx, p.readDB, `WHERE tenant = $1 AND id < $2 AND `+stored.WaitingBulks+` ORDER BY id DESC LIMIT $3`, tenant, before, limit)
+}
+
 // Unfinished lists the plans of all tenants that a process should work on.
 func (p *Store) Unfinished(ctx context.Context) ([]Plan, error) {
 	return selectPlans(ctx, p.readDB, `WHERE state = 'running' OR NOT settled ORDER BY number`)
