@@ -80,7 +80,7 @@ func (f *foldState) apply(inOrder bool, e Entry) error {
 	case Submitted:
 		return f.submitted(e)
 	case Refused, PolicyChanged, BreakerOpened, BreakerReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged, RuleChanged, PeopleChanged,
-		DeadLettersRebuilt, LettersPruned, WebhookChanged, ReferencesChanged, Exported:
+		DeadLettersRebuilt, LettersPruned, WebhookChanged:
 		return nil // may name a run that was never submitted, or none
 	}
 	run := f.runs[e.Run]

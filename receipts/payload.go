@@ -84,7 +84,7 @@ type Payload struct {
 	// What a person, a rule or a plan asked for.
 
 	NewRun           RunID  `json:"new_run,omitzero"`            // of a fork: the run created; of a death: the run that handles the letter
-	Changes          string `json:"changes,omitempty"`           // what was changed, in words: by a fork or a mark, or of a key, policy, circuit breaker, rule, plan, webhook or policy of references
+	Changes          string `json:"changes,omitempty"`           // what was changed, in words: by a fork or a mark, or of a key, policy, circuit breaker, rule, plan or webhook
 	Finding          string `json:"finding,omitempty"`           // "executed" or "not_executed"
 	FindingReference string `json:"finding_reference,omitempty"` // where the finding can be checked
 	AskedFor         string `json:"asked_for,omitempty"`         // of a refusal: the action; of a plan: what it does; of a webhook's change: what was done
@@ -96,9 +96,6 @@ type Payload struct {
 	SelfDeclared     bool   `json:"self_declared,omitempty"`     // the actor is the name that was typed beside the database: no key proves it
 	Rule             string `json:"rule,omitempty"`              // of a rule's change: the rule as it is then, or was when it was deleted, as JSON
 	Webhook          string `json:"webhook,omitempty"`           // of a webhook's change: the webhook as it is then, as JSON without secrets
-
-	References string `json:"references,omitempty"` // of references-changed: the policy of references as it is then, as JSON
-	Selection  string `json:"selection,omitempty"`  // of exported: what the export selects, as JSON
 
 	// WebhookPosition is where a webhook continues; of changes that set no position: nil.
 	WebhookPosition *WebhookPosition `json:"webhook_position,omitempty"`

@@ -69,8 +69,6 @@ const (
 	LettersPruned           Subtype = "letters-pruned"       // a round of retention pruned letters of jobs; each has its own receipt
 	PeopleChanged           Subtype = "people-changed"       // how many people it takes to state or free money by hand, and to fork or purge settlements by a plan
 	WebhookChanged          Subtype = "webhook-changed"      // a webhook was created, paused, resumed, rotated, replayed or deleted
-	ReferencesChanged       Subtype = "references-changed"   // which values of which fields are references of banks
-	Exported                Subtype = "exported"             // an export of letters or receipts begins
 )
 
 // subtypesOf has the subtypes of each source. TestEverySubtypeHasItsOneSource counts them.
@@ -86,7 +84,7 @@ var subtypesOf = []struct {
 	{SourceDeadLetter, []Subtype{Replayed, RetentionExpired, Purged, HoldPlaced, HoldReleased, Marked, RetentionEnding, Refused}},
 	{SourceOperations, []Subtype{
 		PolicyChanged, BreakerOpened, BreakerReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged, RuleChanged, PeopleChanged,
-		DeadLettersRebuilt, LettersPruned, WebhookChanged, ReferencesChanged, Exported,
+		DeadLettersRebuilt, LettersPruned, WebhookChanged,
 	}},
 }
 

@@ -319,7 +319,7 @@ var transitions = map[string]killCase{
 	failpoint.LeaseEnd:            {drive: leaveJob, again: finishJobs, invariantSQL: jobsDoneOnce},
 	failpoint.UniqueJob:           {drive: enqueueUnique, again: finishUnique, invariantSQL: jobsDoneOnce},
 	failpoint.JobQueue:            {drive: workJob, again: func(s *fixture, h *workerProcess) { workJob(s, h); finishJobs(s, h) }, invariantSQL: jobsDoneOnce},
-	failpoint.OperationLog:        {before: deadJob, apart: true, retain: "PT1S", settledSQL: jobPrunedOnce, invariantSQL: jobPrunedOnce},
+	failpoint.PrunedLetters:       {before: deadJob, apart: true, retain: "PT1S", settledSQL: jobPrunedOnce, invariantSQL: jobPrunedOnce},
 	string(receipts.LettersPruned): { // the log is there already
 		before: func(s *fixture) {
 			deadJob(s)

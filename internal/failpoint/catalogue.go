@@ -59,7 +59,7 @@ const (
 	Sequence             = "sequence"        // receipts get their places in the order of events
 	Rebuild              = "rebuild"         // differing rows of the list of dead letters are written: their transaction commits
 	JobQueue             = "job-queue"       // the name of a queue of jobs
-	OperationLog         = "operation-log"   // one receipt of an operation log, and nothing else: its transaction commits
+	PrunedLetters        = "pruned-letters"  // the receipt of a round of retention: its transaction commits
 	Webhook              = "webhook"         // a webhook is created, changed or deleted: its transaction commits
 	WebhookPosition      = "webhook-at"      // how far webhooks are
 	Projection           = "project"         // dead letters are updated for searching: their transaction commits

@@ -250,8 +250,8 @@ func (p *pruneRound) purgeExpired(ctx context.Context, rule parsedRule, why stri
 func (p *pruneRound) recordPrunedJobs(ctx context.Context) error {
 	var errs []error
 	for _, tenant := range slices.Sorted(maps.Keys(p.prunedJobs)) {
-		errs = append(errs, p.journal.Operations.Append(ctx, tenant, journal.IndexLog, receipts.Draft{
-			Subtype: receipts.LettersPruned, Actor: systemActor, At: p.now(), Payload: receipts.Payload{Family: casework.JobFamily, Letters: p.prunedJobs[tenant]},
+		errs = append(errs, p.journal.Operations.RecordPruned(ctx, tenant, receipts.Draft{
+			Actor: systemActor, At: p.now(), Payload: receipts.Payload{Family: casework.JobFamily, Letters: p.prunedJobs[tenant]},
 		}))
 	}
 	return errors.Join(errs...)

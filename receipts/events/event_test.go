@@ -79,7 +79,6 @@ func TestEachReceiptGivesItsEventsInOrder(t *testing.T) {
 		{receipts.BulkChanged, receipts.Payload{Bulk: "p1", AskedFor: "finding", Reason: "mended"}, ``}, {receipts.PeopleChanged, receipts.Payload{People: 1}, ``},
 		{receipts.WebhookChanged, receipts.Payload{Reference: "w1", AskedFor: "pause", Reason: "no answer for 3 days"}, `webhook.paused {"runId":"A","reason":"no answer for 3 days","actor":"worker:1","webhookId":"w1"}`},
 		{receipts.WebhookChanged, receipts.Payload{Reference: "w1", AskedFor: "rotate"}, ``},
-		{receipts.ReferencesChanged, receipts.Payload{References: "{}"}, ``}, {receipts.Exported, receipts.Payload{Selection: "{}"}, ``},
 		{receipts.Refused, receipts.Payload{AskedFor: "cancel"}, ``},
 		{receipts.Replayed, receipts.Payload{}, ``}, {receipts.HoldPlaced, receipts.Payload{}, ``}, {receipts.HoldReleased, receipts.Payload{}, ``}, {receipts.Marked, receipts.Payload{}, ``}, {receipts.PolicyChanged, receipts.Payload{}, ``},
 		{receipts.BreakerOpened, receipts.Payload{}, ``}, {receipts.BreakerReleased, receipts.Payload{}, ``}, {receipts.OutOfBandChangeDetected, receipts.Payload{}, ``},

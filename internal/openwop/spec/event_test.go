@@ -71,7 +71,6 @@ func TestEachKindOfReceiptGivesItsEventsOfTheLog(t *testing.T) {
 		receipts.OutOfBandChangeDetected: {receipts.Payload{}, ""}, receipts.KeyCreated: {receipts.Payload{}, ""}, receipts.KeyRevoked: {receipts.Payload{}, ""}, receipts.AccessRefused: {receipts.Payload{}, ""},
 		receipts.BulkChanged: {receipts.Payload{BreakGlass: "INC-1"}, ""}, receipts.RuleChanged: {receipts.Payload{}, ""}, receipts.DeadLettersRebuilt: {receipts.Payload{}, ""},
 		receipts.LettersPruned: {receipts.Payload{}, ""}, receipts.PeopleChanged: {receipts.Payload{}, ""}, receipts.WebhookChanged: {receipts.Payload{AskedFor: "pause"}, ""},
-		receipts.ReferencesChanged: {receipts.Payload{References: "{}"}, ""}, receipts.Exported: {receipts.Payload{Selection: "{}"}, ""},
 	} {
 		l := logOf(t, chain(t, started, draft(runB, receipts.AttemptStarted, receipts.Payload{Attempt: 1}), draft(runA, subtype, c.payload)))
 		want := `run.started {"workflowId":"chores","transport":"rest"}; node.started {"nodeId":"execute","typeId":"recourse.task","attempt":0}`

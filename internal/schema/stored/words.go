@@ -13,14 +13,11 @@ const (
 	PeopleLog  = "people"
 	WebhookLog = "webhooks"
 
-	ReferenceLog = "references"
-	ExportLog    = "exports"
-
 	BreakerSubjectPrefix = "breaker:"
 )
 
 // OperationLogs are the subjects of all operation logs.
-var OperationLogs = []string{KeyLog, RefusalLog, BulkLog, RuleLog, IndexLog, PeopleLog, WebhookLog, ReferenceLog, ExportLog}
+var OperationLogs = []string{KeyLog, RefusalLog, BulkLog, RuleLog, IndexLog, PeopleLog, WebhookLog}
 
 // The kinds of case.
 const (

@@ -59,47 +59,12 @@ const (
 // IndexLog has the receipts of what was done to a tenant's list of dead letters as a whole.
 const IndexLog OperationLog = stored.IndexLog
 
-// Newest returns the newest receipt of an operation log; found is false if nothing was ever written there.
-func (o *OperationLogs) Newest(ctx context.Context, tenant string, log OperationLog) (newest receipts.Receipt, found bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
-	defer cancel()
-	var rows []stored.ReceiptRow
-	if err := o.readDB.SelectContext(ctx, &rows, `SELECT `+receiptColumns+` FROM recourse.receipts
-		WHERE case_id = (SELECT case_id FROM recourse.operation_logs WHERE tenant = $1 AND subject = $2) ORDER BY seq DESC LIMIT 1`, tenant, string(log)); err != nil || len(rows) == 0 {
-		return receipts.Receipt{}, false, pg.Wrap(err)
-	}
-	return rows[0].Receipt(), true, nil
-}
-
-// Append writes a receipt into an operation log. After an error nothing was written, except that the answer of the
-// commit may be lost.
-func (o *OperationLogs) Append(ctx context.Context, tenant string, log OperationLog, draft receipts.Draft) error {
-	return o.InSlowPathTx(ctx, failpoint.OperationLog, func(ctx context.Context, tx *sql.Tx) error {
-		return AppendOperation(ctx, tx, tenant, log, draft)
+// RecordPruned writes the receipt that a round of retention pruned letters of a tenant.
+func (o *OperationLogs) RecordPruned(ctx context.Context, tenant string, draft receipts.Draft) error {
+	draft.Subtype = receipts.LettersPruned
+	return o.InSlowPathTx(ctx, failpoint.PrunedLetters, func(ctx context.Context, tx *sql.Tx) error {
+		return AppendOperation(ctx, tx, tenant, IndexLog, draft)
 	})
-}
-
-// AppendAfter is Append, if the newest receipt of the log has a sequence number; 0: if the log has none. Else it writes
-// nothing, and appended is false: of concurrent changes of what the newest receipt says, one is made.
-func (o *OperationLogs) AppendAfter(ctx context.Context, tenant string, log OperationLog, newest int64, draft receipts.Draft) (appended bool, err error) {
-	err = o.InSlowPathTx(ctx, failpoint.OperationLog, func(ctx context.Context, tx *sql.Tx) error {
-		id, err := lockOperationLog(ctx, tx, tenant, log)
-		if err != nil {
-			return err
-		}
-		var last int64
-		if err := tx.QueryRowContext(ctx, `SELECT coalesce((SELECT last_seq FROM recourse.cases WHERE id = $1), 0)`, id.String()).Scan(&last); err != nil {
-			return err
-		}
-		if last != newest {
-			return ErrNoChange
-		}
-		return AppendOperation(ctx, tx, tenant, log, draft)
-	})
-	if errors.Is(err, ErrNoChange) {
-		return false, nil
-	}
-	return err == nil, err
 }
 
 const lockCaseSQL = `SELECT last_seq FROM recourse.cases WHERE id = $1 AND tenant = $2 FOR NO KEY UPDATE /*skip*/`

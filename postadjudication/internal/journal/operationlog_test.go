@@ -1,12 +1,9 @@
 package journal_test
 
 import (
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/recourse-dev/recourse/internal/schema/stored"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/journaltest"
@@ -65,49 +62,5 @@ func TestWhereARefusalStands(t *testing.T) {
 				t.Errorf("receipt %d is %s, want %s", i, r.Subtype, want[i])
 			}
 		}
-	}
-}
-
-// Of changes that were decided on the same newest receipt one is written, and the others write nothing.
-func TestOneChangeFollowsTheReceiptThatItWasDecidedOn(t *testing.T) {
-	t.Parallel()
-	j, ctx := journaltest.Open(t, testkit.Migrated(t)), t.Context()
-	const log = journal.OperationLog(stored.ReferenceLog)
-	draft := func(actor string) receipts.Draft {
-		return receipts.Draft{Subtype: receipts.ReferencesChanged, Actor: actor, At: time.Now().UTC(), Payload: receipts.Payload{References: "{}"}}
-	}
-	if _, found, err := j.Operations.Newest(ctx, "acme", log); found || err != nil {
-		t.Fatalf("a log without receipts: %v, %v", found, err)
-	}
-	if appended, err := j.Operations.AppendAfter(ctx, "acme", log, 1, draft("user:early")); appended || err != nil {
-		t.Errorf("a change of what nobody wrote: %v, %v", appended, err)
-	}
-	for newest := range int64(3) {
-		var done sync.WaitGroup
-		var written atomic.Int64
-		for _, actor := range []string{"user:ada", "user:bob", "user:cleo"} {
-			done.Go(func() {
-				appended, err := j.Operations.AppendAfter(ctx, "acme", log, newest, draft(actor))
-				if err != nil {
-					t.Error(err)
-				} else if appended {
-					written.Add(1)
-				}
-			})
-		}
-		done.Wait()
-		r, found, err := j.Operations.Newest(ctx, "acme", log)
-		if err != nil || !found || r.Seq != newest+1 || written.Load() != 1 {
-			t.Fatalf("%d of three changes after receipt %d are written, the newest is %d, %v", written.Load(), newest, r.Seq, err)
-		}
-	}
-	if err := j.Operations.Append(ctx, "acme", log, draft("user:dora")); err != nil {
-		t.Fatal(err)
-	}
-	if r, _, err := j.Operations.Newest(ctx, "acme", log); err != nil || r.Seq != 4 || r.Actor != "user:dora" {
-		t.Errorf("the newest receipt is %d of %s, %v", r.Seq, r.Actor, err)
-	}
-	if _, found, err := j.Operations.Newest(ctx, "globex", log); found || err != nil {
-		t.Errorf("another tenant reads the log: %v", err)
 	}
 }
